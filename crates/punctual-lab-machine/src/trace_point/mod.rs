@@ -83,6 +83,9 @@ impl TraceRecorder {
     }
 
     fn open(ring_size: usize, filter: Option<&CStr>) -> Result<Self, SystemError> {
+        if threads_do_deferred_work() {
+            return Self::open_as(ring_size, filter, false);
+        }
         // Where programs may not be loaded, every piece of deferred work is recorded.
         Self::open_as(ring_size, filter, true).or_else(|_| Self::open_as(ring_size, filter, false))
     }
@@ -185,6 +188,11 @@ impl TraceDump {
     pub fn size(&self) -> usize {
         self.copies.iter().map(|(_, copy)| copy.bytes.len()).sum()
     }
+}
+
+/// Returns true on a kernel with PREEMPT_RT. There the filter would time the thread that preempts such a thread.
+fn threads_do_deferred_work() -> bool {
+    std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
 }
 
 /// Has the kernel record deferred work by programs of ours, once the rings are enabled.

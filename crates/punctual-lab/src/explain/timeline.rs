@@ -1,5 +1,7 @@
 //! States of a thread, and occupants of a CPU, as far as one stretch of a whole trace tells.
 
+use std::collections::HashMap;
+
 use super::moves::note_moves;
 use super::trace::{CpuEvents, Event, Leaving, Trace, What};
 
@@ -234,12 +236,24 @@ pub enum Interruption {
 }
 
 /// When a CPU was in interrupts, over a stretch in which no event is missing; of several the innermost counts.
+///
+/// On a kernel with PREEMPT_RT threads do the deferred work, and others may run in between: it rests until its thread runs again.
 pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Interruption>> {
     let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
     let mut open: Vec<Interruption> = Vec::new();
+    let mut resting: HashMap<u32, Vec<Interruption>> = HashMap::new();
     let mut begin = from;
     for &Event(at, what) in cpu.within((from, to)) {
         let (one, begins) = match what {
+            What::Switch { left, runs, .. } => {
+                if let Some(&what) = open.last() {
+                    stretches.push(Stretch { from_ns: begin, to_ns: at, what });
+                    resting.insert(left, std::mem::take(&mut open));
+                }
+                open = resting.remove(&runs).unwrap_or_default();
+                begin = at;
+                continue;
+            }
             What::Interrupt(number) => (Interruption::Device(number), true),
             What::SoftInterrupt(kind) => (Interruption::Deferred(kind), true),
             What::InterruptEnd(number) => (Interruption::Device(number), false),

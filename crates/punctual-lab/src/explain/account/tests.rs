@@ -2,6 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::explain::timeline::Stretch;
 use crate::explain::trace::{CpuEvents, Event, Leaving, What};
 
 const LATE: u32 = 7;
@@ -73,6 +74,20 @@ fn interrupts_are_taken_off() {
             (400, Part::Running),
         ],
     );
+}
+
+/// Goal: deferred work that a thread does, as under PREEMPT_RT, lasts while that thread runs: what preempts it is no interrupt.
+#[test]
+fn deferred_work_rests_while_its_thread_does() {
+    let events = vec![
+        switch(50, IDLE, Leaving::Ready, HOG),
+        Event(200, What::SoftInterrupt(3)),
+        switch(300, HOG, Leaving::Ready, LATE),
+        switch(700, LATE, Leaving::Asleep, HOG),
+        Event(900, What::SoftInterruptEnd(3)),
+    ];
+    let at = |from_ns, to_ns| Stretch { from_ns, to_ns, what: Interruption::Deferred(3) };
+    assert_eq!(interruptions(&cpu(0, events), (0, 1_000)), [at(200, 300), at(700, 900)]);
 }
 
 /// Goal: an interrupt of the thread that ran instead is an interrupt, and not that thread's time.
