@@ -13,6 +13,7 @@ use super::account::account;
 use super::evidence::{EvidenceDump, TrialEvidence};
 use super::finding::Explained;
 use super::naming::{interruption, part_words};
+use super::stage;
 use super::timeline::{interruptions, occupants};
 use super::trace::IDLE;
 use crate::sample::{ABSENT_NS, Load, Samples};
@@ -109,11 +110,17 @@ fn late_messages(group: &mut Group<'_>, trial: &DrawnTrial) {
         let more = json!({ "message": number, "causes": causes, "behind": one.behind });
         let name = format!("message {number}: {}", one.cause().name());
         group.slice(track, begin..end, &name, &more);
-        let mut at = begin;
-        for stage in samples.stages.iter().filter(|stage| stage.ns[row] != ABSENT_NS) {
-            let end = at.saturating_add(stage.ns[row]);
-            group.slice(track, at..end, &stage.name, &json!({}));
-            at = end;
+        let mut stages: Vec<(u64, u64, &str)> = (0..samples.stages.len())
+            .filter(|&place| samples.stages[place].ns[row] != ABSENT_NS)
+            .map(|place| {
+                let (from, to) = stage::interval(samples, row, *load, place);
+                (from, to, &*samples.stages[place].name)
+            })
+            .collect();
+        // The way there and back stands behind the stages that it comes before.
+        stages.sort_by_key(|&(from, ..)| from);
+        for (from, to, name) in stages {
+            group.slice(track, from..to, name, &json!({}));
         }
     }
 }
