@@ -13,7 +13,7 @@ use crate::explain::late_log::{self, Log};
 use crate::explain::loss;
 use crate::explain::of_run::{TrialExplained, evidence, explain_run, is_part, json_of, place};
 use crate::explain::perfetto::{DrawnTrial, drawing};
-use crate::explain::text::{Found, PlaceExplained, nothing_read, sections};
+use crate::explain::text::{Found, PlaceExplained, not_known, nothing_read, sections};
 use crate::explain::trace_file::{self, LogIdentity, TraceFile};
 use crate::file::read;
 use crate::report::section::Section;
@@ -218,19 +218,21 @@ fn late_log(file: &Path, arguments: &ExplainArguments) -> Result<(), Failure> {
     if let Some(number) = arguments.message {
         let record = log.as_ref().and_then(|log| log.records.get(usize::try_from(number).ok()?));
         let record = record.ok_or_else(|| off(&format!("--message {number}: it has none of that number")))?;
-        return print(&text::page(&late_log::text::message(record, &traces), Screen::stdout()));
+        let mut all = late_log::text::message(record, &traces);
+        all.extend(not_known(&notes));
+        return print(&text::page(&all, Screen::stdout()));
     }
     let found = log.as_ref().map_or_else(Vec::new, |log| late_log::explain(log, &traces));
     notes.extend(log.as_ref().map_or_else(Vec::new, late_log::text::left_out));
     if arguments.json {
-        let receiver = |one: &Explained| {
-            log.as_ref()
-                .and_then(|log| log.records.get(one.stall.first_index as usize))
-                .map(|late| &late.receiver)
+        let more = |one: &Explained| {
+            let late = log.as_ref().and_then(|log| log.records.get(one.stall.first_index as usize));
+            json!({
+                "receiver": late.map(|late| &late.receiver),
+                "at_least": late.is_some_and(|late| late.at_least),
+            })
         };
-        let findings = found
-            .iter()
-            .map(|one| Advice::WITHOUT_RUN.advised(json_of(one, &json!({ "receiver": receiver(one) }))));
+        let findings = found.iter().map(|one| Advice::WITHOUT_RUN.advised(json_of(one, &more(one))));
         let whole = json!({
             "schema": "punctual.explain.v1",
             "program": log.as_ref().map(|log| &log.head.program),

@@ -117,7 +117,11 @@ pub(super) fn of_file(path: &Path, arguments: &OutsideArguments, shown: Shown) -
         trace.processes.iter().filter_map(is_asked).collect()
     };
     if threads.is_empty() {
-        return Err(off(format!("--pid {}: it has no thread of them", pids(&arguments.pid))));
+        return Err(off(match (arguments.pid.is_empty(), trace.processes.is_empty()) {
+            (true, _) => "it has no thread of a program".to_owned(),
+            (false, true) => "it does not say which process a thread is of: leave out --pid".to_owned(),
+            (false, false) => format!("--pid {}: it has no thread of them", pids(&arguments.pid)),
+        }));
     }
     let notes = Notes { short: None, others: call_notes(trace) };
     answer(trace, &threads, arguments, &|_, _| None, notes, &file.program, shown)

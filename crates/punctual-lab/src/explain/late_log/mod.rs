@@ -49,6 +49,9 @@ pub struct LateRecord {
     pub sequence: u32,
     /// Its latency.
     pub total_ns: u64,
+    /// It took as long at least: it was due too long before it was sent for stamps to tell.
+    #[serde(default)]
+    pub at_least: bool,
     /// Usual latency of messages in time.
     pub usual_ns: u64,
     /// The kernel said when it had it.

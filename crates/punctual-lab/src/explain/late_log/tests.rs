@@ -239,6 +239,18 @@ fn a_message_is_drawn() {
     assert!(!said.contains("stolen"), "{said}");
 }
 
+/// Goal: a time that is known from below only is said to be that, of the message and of the log.
+#[test]
+fn a_time_that_is_longer_is_said_to_be() {
+    let mut longer = record(0, "sent", &json!({}));
+    longer["at_least"] = json!(true);
+    let log = read(&log_of(&[longer, record(1, "sent", &json!({}))]));
+    let said = |number: usize| page(&text::message(&log.records[number], &[]), Screen::default());
+    assert!(said(0).contains("It took at least") && !said(1).contains("at least"), "{}", said(0));
+    let notes = text::left_out(&log).join(" ");
+    assert!(notes.contains("1 messages took as long as shown at least (0)"), "{notes}");
+}
+
 proptest! {
     /// Goal: bytes from outside are refused, or read; nothing of them makes it panic.
     #[test]

@@ -8,6 +8,9 @@ use crate::report::section::{Cell, Column, Section, Table};
 use crate::units::{count, micros};
 use punctual::late::RECORDS_PER_SECOND_MAX;
 
+/// Numbers of messages that a note names.
+const LONGER_SHOWN: usize = 10;
+
 /// All stalls, worst first, `shown_max` of them one by one; and what there is to note.
 pub fn sections(log: &Log, found: &[Explained], shown_max: usize, notes: &[String]) -> Vec<Section> {
     let receiver =
@@ -39,7 +42,7 @@ fn ends_in_a_flood(log: &Log) -> bool {
 /// The missing messages, in words.
 pub fn left_out(log: &Log) -> Vec<String> {
     let (skipped, unwritten) = log.records.last().map_or((0, 0), |last| (last.skipped, last.unwritten));
-    let mut notes: Vec<String> = untimed(log).into_iter().collect();
+    let mut notes: Vec<String> = untimed(log).into_iter().chain(longer(log)).collect();
     if skipped > 0 {
         notes.push(format!("{} late messages were left out: there were too many.", count(skipped)));
     }
@@ -62,6 +65,21 @@ pub fn left_out(log: &Log) -> Vec<String> {
     notes
 }
 
+/// Messages that took longer than their stamps can tell, in words.
+fn longer(log: &Log) -> Option<String> {
+    let longer: Vec<String> =
+        log.records.iter().filter(|record| record.at_least).map(|record| record.number.to_string()).collect();
+    let (number, shown) = (longer.len(), longer.iter().take(LONGER_SHOWN).cloned().collect::<Vec<_>>());
+    let more = if number > LONGER_SHOWN { ", …" } else { "" };
+    (number > 0).then(|| {
+        format!(
+            "{} messages took as long as shown at least ({}{more}): they were due too long before they were sent.",
+            count(number as u64),
+            shown.join(", ")
+        )
+    })
+}
+
 /// Messages of which nobody knows whether they were late, in words.
 fn untimed(log: &Log) -> Option<String> {
     let Untimed { receiver, source } = log.untimed.as_ref()?;
@@ -76,12 +94,13 @@ fn untimed(log: &Log) -> Option<String> {
 
 /// One message in full: its stages, and what the thread of its receiver went through around it.
 pub fn message(record: &LateRecord, traces: &[TraceFile]) -> Vec<Section> {
-    let LateRecord { number, receiver, source, sequence, total_ns, .. } = record;
+    let LateRecord { number, receiver, source, sequence, total_ns, at_least, .. } = record;
+    let at_least = if *at_least { "at least " } else { "" };
     let (total, usual) = (micros(*total_ns as f64), micros(record.usual_ns as f64));
     let title = format!("Message {} of {receiver}", count(*number));
     let of = format!("It is message {} of {source}.", count((*sequence).into()));
     let stages = Section::new(title)
-        .note(format!("{of} It took {total} µs, of which {usual} µs are usual."))
+        .note(format!("{of} It took {at_least}{total} µs, of which {usual} µs are usual."))
         .table(stages(record));
     let mut sections = vec![stages];
     let own = |stage: &&LateStageRecord| record.owner(&stage.stage).1;
