@@ -97,6 +97,9 @@ impl<'a> Bytes<'a> {
     }
 }
 
+/// Size of the header of what perf writes to a pipe: nothing but the magic number and this.
+const PIPE_HEADER_SIZE: u64 = 16;
+
 /// Reads such a file.
 ///
 /// # Errors
@@ -108,7 +111,11 @@ pub fn read_perf_data(bytes: &[u8]) -> Result<PerfData, String> {
             .to_owned());
     }
     let cut = || "it is cut off: perf has to end before its file is whole".to_owned();
-    let (_header_size, attribute_size) = header.u64().zip(header.u64()).ok_or_else(cut)?;
+    let header_size = header.u64().ok_or_else(cut)?;
+    if header_size == PIPE_HEADER_SIZE {
+        return Err("it was written to a pipe: perf sched record -o FILE writes to a file".to_owned());
+    }
+    let attribute_size = header.u64().ok_or_else(cut)?;
     let attributes = Bytes::section(bytes, &mut header).ok_or_else(cut)?;
     let mut data_description = header;
     let data = Bytes::section(bytes, &mut header).filter(|data| !data.is_empty()).ok_or_else(cut)?;
@@ -565,6 +572,8 @@ mod tests {
         let reason = |bytes: &[u8]| read_perf_data(bytes).map(|_| ()).expect_err("refused");
         assert!(reason(b"").contains("no file of perf"));
         assert!(reason(&RECORDED[..RECORDED.len() / 2]).contains("cut off"));
+        let piped = [&b"PERFILE2"[..], &PIPE_HEADER_SIZE.to_le_bytes(), &[7; 90]].concat();
+        assert!(reason(&piped).contains("pipe"), "{}", reason(&piped));
         let mut without = RECORDED.to_vec();
         without[72] &= !2;
         assert!(reason(&without).contains("no tracepoints"));
