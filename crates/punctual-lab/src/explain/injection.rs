@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use punctual_lab_machine::cold_pages::is_on_disk;
 use punctual_machine::clock::monotonic_ns;
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Definition, KNOWN};
@@ -86,12 +87,20 @@ fn may_be(urgency: Urgency) -> Result<(), String> {
     tried.join().map_err(|_| "a thread failed".to_owned())?
 }
 
-/// Yama limits who may trace: from 2 on only who has the privilege, from 3 on nobody.
+/// Yama limits who may trace.
 fn may_trace() -> Result<(), String> {
-    const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
     let scope = std::fs::read_to_string(SCOPE).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let has_right = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_PTRACE));
+    may_trace_at(scope.unwrap_or(0), has_right)
+}
+
+const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// At 2 only who has the right to trace may, from 3 on nobody until the next boot (`Documentation/admin-guide/LSM/Yama.rst`).
+fn may_trace_at(scope: u32, has_right: bool) -> Result<(), String> {
     match scope {
-        Some(scope @ 2..) => Err(format!("{SCOPE} is {scope}: write 1")),
+        2 if !has_right => Err(format!("{SCOPE} is 2: write 1, or run with CAP_SYS_PTRACE")),
+        3.. => Err(format!("{SCOPE} is {scope}: nobody may trace until the next boot")),
         _ => Ok(()),
     }
 }

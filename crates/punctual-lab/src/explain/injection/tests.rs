@@ -86,3 +86,15 @@ fn two_at_one_instant_follow_each_other() {
     mishaps.make();
     assert!(monotonic_ns() >= now_ns + 8 * MS && mishaps.ahead.is_empty());
 }
+
+/// Goal: a machine that lets nobody trace says what helps, and one where this process may does not refuse.
+#[test]
+fn a_machine_that_lets_nobody_trace_says_so() {
+    for (scope, has_right, words) in
+        [(2, false, Some("CAP_SYS_PTRACE")), (2, true, None), (3, true, Some("next boot")), (1, false, None)]
+    {
+        let said = may_trace_at(scope, has_right).err();
+        assert_eq!(said.is_some(), words.is_some(), "{scope}: {said:?}");
+        assert!(words.is_none_or(|words| said.is_some_and(|said| said.contains(words))), "{scope}");
+    }
+}
