@@ -26,7 +26,7 @@ fn a_wrong_call_is_refused_in_one_line() {
     refused(&place, "survey --duration 0s", &["--duration", "0s", "24h"]);
     refused(&place, "survey --gap 11s", &["--gap", "11s", "10s"]);
     refused(&place, "survey --gap 7us", &["--gap", "100us"]);
-    // What is shorter than a microsecond is no gap of 0.
+    // A gap below a microsecond is no gap of 0.
     refused(&place, "survey --gap 500ns", &["--gap", "100us"]);
     refused(&place, "run wakeup --gap 500ns", &["--gap 500ns", "10us"]);
     refused(&place, "survey --count 0", &["--count", "'0'", "10000000"]);

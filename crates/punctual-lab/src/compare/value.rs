@@ -1,5 +1,5 @@
-//! Values of one run for one cell: a number per aspect, in which differences are ratios. For a message without a right answer, which is
-//! infinitely late, stands what is later than all that came in any of the runs that are compared.
+//! Values of one run for one cell: a number per aspect, in which differences are ratios. A message without a right answer is infinitely
+//! late: for it stands what is later than all that came in any of the runs that are compared.
 
 use super::{Aspect, Options, Trials};
 use crate::sample::{Outcome, Phase, Samples};
@@ -24,11 +24,11 @@ pub(super) struct Value {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RunValue {
     pub(super) messages: u64,
-    /// Messages without a right answer by the way in which they ended, messages that arrived once more, and messages that arrived after
-    /// a younger one, in any phase.
+    /// Messages without a right answer by the way in which they ended, in any phase.
     pub(super) lost: u64,
     pub(super) mismatched: u64,
     pub(super) refused: u64,
+    /// Messages that arrived once more, and messages that arrived after a younger one, in any phase.
     pub(super) duplicated: u64,
     pub(super) reordered: u64,
     /// Logarithm of the slowest answer of all runs that are compared: values beyond it are infinite.
