@@ -739,3 +739,17 @@ fn losses_have_causes_when_the_ledger_is_read() {
         assert_eq!(ledger.lost(), lost, "{ledger}");
     }
 }
+
+/// Goal: the ledger, and a look at the node, wait for no claim: also not for one of the thread that asks.
+#[test]
+fn a_claim_keeps_nobody_from_the_ledger() {
+    let _alive = watchdog(60);
+    on_every_medium(|medium| {
+        let (here, _there) = open_both(medium);
+        let mut sender = here.bind(1).unwrap();
+        let Ok(claim) = sender.claim(Target::EVERYONE, 8) else { return };
+        assert!(here.ledger().is_balanced());
+        assert!(format!("{here:?}").contains("Node"));
+        drop(claim);
+    });
+}

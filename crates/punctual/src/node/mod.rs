@@ -396,7 +396,10 @@ impl Node {
             Presence::Memory(streams) => streams.count_nodes(),
             Presence::Wire(core) => {
                 core.settle();
-                core.sending().count_refused(core);
+                // Somebody who is sending, or holds a claim, has not been refused yet: the next look counts that.
+                if let Some(sending) = core.try_sending() {
+                    sending.count_refused(core);
+                }
             }
         }
         self.about().page.ledger()
