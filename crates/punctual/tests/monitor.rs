@@ -100,8 +100,16 @@ fn in_memory_a_monitor_has_what_others_say_to_each_other() {
         // An account has what was for its node: half of these were for everybody, the others for another node.
         let account = listener.peers().into_iter().find(|peer| peer.node == here.id()).unwrap();
         assert_eq!((account.arrived, account.lost), (0, 0), "{bus}");
+        // Nor does it count with a component of that node, when it goes.
+        let mut own = listener.bind(9).unwrap();
+        sender.send(Target::EVERYONE, b"for all").unwrap();
+        assert_eq!(own.receive_timeout(PATIENCE).unwrap().payload, b"for all");
+        look_for(&mut monitor, 1);
         drop(monitor);
-        assert_eq!(listener.ledger().delivered, 40, "{}", listener.ledger());
+        let account = listener.peers().into_iter().find(|peer| peer.node == here.id()).unwrap();
+        assert_eq!((account.arrived, account.lost), (1, 0), "{bus}");
+        drop(own);
+        assert_eq!(listener.ledger().delivered, 42, "{}", listener.ledger());
         assert!(listener.ledger().is_balanced(), "{}", listener.ledger());
     }
 }

@@ -171,7 +171,11 @@ impl Books {
         let about = About { ring, node, life };
         let Some(readers) = self.read.get_mut(&about) else { return };
         let of_this = of_row(row);
-        readers.rows.retain(|other| !is_same(other, row));
+        let Some(place) = readers.rows.iter().position(|other| is_same(other, row)) else {
+            // An observer's, which counts in no account.
+            return;
+        };
+        readers.rows.remove(place);
         readers.ended = Some(readers.ended.map_or(of_this, |ended| most(of_this, ended)));
         if !readers.rows.is_empty() {
             return;
