@@ -209,12 +209,12 @@ fn read_text(path: &Path) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
     }
-    let mut text = String::new();
-    if file.take(FILE_SIZE_MAX + 1).read_to_string(&mut text)? as u64 > FILE_SIZE_MAX {
+    let mut bytes = Vec::new();
+    if file.take(FILE_SIZE_MAX + 1).read_to_end(&mut bytes)? as u64 > FILE_SIZE_MAX {
         let text = format!("it has more than {FILE_SIZE_MAX} bytes, where a group needs less");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
 }
 
 /// The file but for its path.

@@ -329,6 +329,9 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(refused(&pipe).contains("it is no file"));
     std::fs::write(&path, [b'#'; 70_000]).unwrap();
     assert!(refused(&path).contains("where a group needs less: shorten it"));
+    // The largest size cuts a character.
+    std::fs::write(&path, format!("#{}", "é".repeat(40_000))).unwrap();
+    assert!(refused(&path).contains("shorten it"), "{}", refused(&path));
     std::fs::write(&path, b"name = \"\xff\"").unwrap();
     assert!(refused(&path).ends_with(": save it as UTF-8"), "{}", refused(&path));
     std::fs::write(&path, FULL.replace("5 ms", "5 m")).unwrap();
