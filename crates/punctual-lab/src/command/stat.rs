@@ -381,6 +381,7 @@ mod tests {
         let mut later = metrics.clone();
         later.time = Nanos(3_000_000_000);
         later.workers[0].polls += 2_468;
+        later.classes[0].ran = Nanos(1_500_000_000);
         let look = |metrics: Metrics| Look { runtimes: vec![(owner.clone(), metrics)], ..Look::default() };
         let first = page(&look(metrics.clone()), &Look::default(), Duration::from_secs(1), Screen::default());
         assert!(first.contains("4,321") && first.contains("77") && !first.contains("1,234"), "{first}");

@@ -52,7 +52,7 @@ pub enum Policy {
 /// Guarantees for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassOptions {
-    /// Thousandths of the processor's time that it gets at least, while it has tasks.
+    /// Thousandths of the processor's time that it gets at least, while it has tasks; 0 by default, which is no floor.
     pub floor_permille: u32,
     /// True if a task is given back undone when its deadline cannot be met, by the time that tasks of the class took lately.
     pub sheds: bool,

@@ -1,6 +1,5 @@
 //! Metrics of a runtime, read at any time by anybody, and its faults in words.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use punctual_machine::clock::Ticks;
@@ -11,6 +10,7 @@ use punctual_proto::Nanos;
 
 use super::counters::Histogram;
 use super::page::{LongPolls, OfClass, OfWorker, View, Word};
+use super::verdict::Verdict;
 use crate::pages::{self, PageKind};
 
 /// Counters of a runtime at an instant, or of the time between two.
@@ -215,12 +215,17 @@ impl Metrics {
         if !verdicts.is_empty() {
             return verdicts;
         }
-        let starved = |&(_, class): &(usize, &ClassMetrics)| {
+        let waits = |class: &ClassMetrics| {
             let waits = class.longest_wait.into_iter().chain(class.delays.quantile(990)).max();
             waits.is_some_and(|longest| longest >= STARVED)
         };
-        if let Some((class, _)) = self.classes.iter().enumerate().find(starved) {
-            verdicts.push(Verdict::PriorityStarvation { class });
+        if let Some(class) = self.classes.iter().position(waits) {
+            let ran = |class: &ClassMetrics| class.ran.0 / self.workers.len().max(1) as u64;
+            let before = self.classes[..class].iter().map(ran).fold(0, u64::saturating_add);
+            verdicts.push(match share(Nanos(before)) {
+                STARVING_PERMILLE.. => Verdict::PriorityStarvation { class },
+                _ => Verdict::LongLine { class },
+            });
         }
         verdicts
     }
@@ -260,70 +265,11 @@ const LOCKED_PERMILLE: u64 = 100;
 /// A worker that had no processor for so many thousandths of the time shares it with others.
 const QUEUED_PERMILLE: u64 = 200;
 
-/// A sentence names so many kinds of tasks.
-const NAMED_MAX: usize = 3;
+/// More important classes that had so many thousandths of the workers' time may be what a class waits for.
+const STARVING_PERMILLE: u64 = 100;
 
 /// A task that waits so long for its turn is starved, regardless of its class.
 const STARVED: Nanos = Nanos::from_millis(1_000);
-
-/// A fault of a runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Workers wait for a lock whose holder is off the processor.
-    Convoy {
-        /// The worker.
-        worker: usize,
-        /// Thousandths of the time in which it waited.
-        permille: u64,
-    },
-    /// A worker could run and has no processor.
-    CpuStarvation {
-        /// The worker.
-        worker: usize,
-        /// Thousandths of the time in which it waited.
-        permille: u64,
-    },
-    /// More important classes leave too little to one.
-    PriorityStarvation {
-        /// The first such class.
-        class: usize,
-    },
-    /// Tasks keep a worker for long.
-    LongPolls {
-        /// Polls that were.
-        count: u64,
-        /// Of which tasks they are, as far as that is known, those that took most time first.
-        by: Vec<LongPolls>,
-    },
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Convoy { worker, permille } => write!(
-                f,
-                "convoy: worker {worker} waited for a lock for {permille} ‰ of the time; use fewer workers than processors"
-            ),
-            Self::CpuStarvation { worker, permille } => write!(
-                f,
-                "CPU starvation: worker {worker} had no processor for {permille} ‰ of the time; use fewer workers, or other CPUs"
-            ),
-            Self::PriorityStarvation { class } => {
-                write!(
-                    f,
-                    "priority starvation: class {class} waits for a second and more; raise its floor, or shed"
-                )
-            }
-            Self::LongPolls { count, by } => {
-                write!(f, "long polls: {count}")?;
-                for LongPolls { name, class, count, ran } in by.iter().take(NAMED_MAX) {
-                    write!(f, ", {count} of them by {name:?} of class {class} in {} ms", ran.0 / 1_000_000)?;
-                }
-                f.write_str("; yield in them, block elsewhere, or give a lane to what is urgent")
-            }
-        }
-    }
-}
 
 fn worker_metrics(view: View<'_>, worker: usize, process: Option<&str>) -> WorkerMetrics {
     let get = |count: OfWorker| view.worker(worker, count).get();
@@ -531,7 +477,11 @@ mod tests {
             "{said}"
         );
         metrics.workers[0].long_polls = 0;
+        assert_eq!(metrics.verdicts(), [Verdict::LongLine { class: 1 }], "nothing was before it");
+        metrics.classes[0].ran = Nanos(100_000_000);
         assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
+        metrics.classes[0].longest_wait = Some(STARVED);
+        assert_eq!(metrics.verdicts(), [Verdict::LongLine { class: 0 }], "none is more important");
         // Where workers do not get to their work, no floor helps.
         for worker in [waits, starved] {
             let alone = words(&second(worker.clone()));

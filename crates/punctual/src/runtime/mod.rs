@@ -37,10 +37,12 @@ mod registry;
 mod seat;
 mod shared;
 mod source;
+mod steady_time;
 mod task;
 mod timers;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod verdict;
 mod watch;
 mod worker;
 
@@ -59,7 +61,7 @@ pub use awaited::{Awaitable, Awaited, PollReadable, Streamable, Streamed};
 pub use context::{blocking, is_shed, request, take_over, yield_if_due, yield_now};
 pub use counters::Histogram;
 pub use metrics::{
-    ClassMetrics, Metrics, ReactorMetrics, RuntimeOwner, ThreadMetrics, Verdict, WorkerMetrics, read_all,
+    ClassMetrics, Metrics, ReactorMetrics, RuntimeOwner, ThreadMetrics, WorkerMetrics, read_all,
 };
 pub use net::{TcpListener, TcpStream, UdpSocket};
 pub use options::{BLOCKING_MAX, Lane, RuntimeOptions, StartError, TaskOptions, Urgency, WORKERS_MAX};
@@ -68,6 +70,7 @@ pub use punctual_proto::classes::{ClassOptions, ClassesError, Policy};
 pub use registry::SpawnError;
 pub use task::{Join, JoinError, Request};
 pub use timers::{Elapsed, Sleep};
+pub use verdict::Verdict;
 
 use page::Word;
 use registry::Registered;

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use punctual_machine::awake::{Awake, Rung};
-use punctual_machine::clock::{Clock, Ticks};
+use punctual_machine::clock::Clock;
 use punctual_machine::counter::{Counter, Flag};
 use punctual_machine::doorbell::{Notification, sender_fence};
 use punctual_machine::process::Maker;
@@ -20,6 +20,7 @@ use super::page::{OfWorker, Page, WorkerPage};
 use super::reactor::{Reactor, Reported};
 use super::registry::Registry;
 use super::seat::Seat;
+use super::steady_time::SteadyTime;
 use super::task::{Task, wake_all};
 use super::worker::Substitutes;
 use super::{context, nanos};
@@ -27,8 +28,7 @@ use crate::locks::{lock, try_lock};
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    clock: &'static Clock,
-    started: Ticks,
+    time: SteadyTime,
     pub(super) seats: Vec<Seat>,
     /// By class: the workers to which its tasks belong.
     homes: Vec<Range<usize>>,
@@ -76,8 +76,7 @@ impl Shared {
         let seats: Vec<Seat> = last_classes.into_iter().enumerate().map(seat).collect::<Result<_, _>>()?;
         let leaders = if reserved > 0 { reserved } else { seats.len() };
         Ok(Self {
-            clock,
-            started,
+            time: SteadyTime::starting(clock),
             homes,
             seats,
             awake: Awake::new(punctual_machine::cpu::allowed().len() as u64),
@@ -103,8 +102,9 @@ impl Shared {
     }
 
     /// The time since the start.
+    #[inline]
     pub(super) fn now(&self) -> Nanos {
-        Nanos(self.clock.nanos(self.clock.now().since(self.started)))
+        self.time.now()
     }
 
     /// Classes from 0.

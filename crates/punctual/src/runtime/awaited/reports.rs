@@ -90,7 +90,12 @@ impl Reports {
                 }
             }
             let before_ns = std::mem::replace(&mut spent_ns, clock.nanos(clock.now().since(began)));
-            if spent_ns - before_ns > AWAY_NS {
+            let Some(away_ns) = spent_ns.checked_sub(before_ns).filter(|_| spent_ns > 0) else {
+                // The counter began anew: nobody knows how long it has been.
+                spun = Spun::Preempted;
+                break;
+            };
+            if away_ns > AWAY_NS {
                 spun = Spun::Preempted;
             }
         }
