@@ -190,9 +190,11 @@ impl TraceDump {
     }
 }
 
-/// Returns true on a kernel with PREEMPT_RT. There the filter would time the thread that preempts such a thread.
+/// Returns true on a kernel with PREEMPT_RT. There the filter would time the thread that preempts such a thread. Kernels before 6.12, with
+/// that as a patch, also have a file that says so.
 fn threads_do_deferred_work() -> bool {
-    std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+    rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
+        || std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
 }
 
 /// Has the kernel record deferred work by programs of ours, once the rings are enabled.

@@ -237,7 +237,8 @@ pub enum Interruption {
 
 /// When a CPU was in interrupts, over a stretch in which no event is missing; of several the innermost counts.
 ///
-/// On a kernel with PREEMPT_RT threads do the deferred work, and others may run in between: it rests until its thread runs again.
+/// On a kernel with PREEMPT_RT threads do the deferred work, and others may run in between: it rests until its thread runs again. Of
+/// short work the kernel's filter tells a sum alone, which is spread evenly: a piece of that goes on over switches.
 pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Interruption>> {
     let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
     let mut open: Vec<Interruption> = Vec::new();
@@ -260,8 +261,10 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
             What::SoftInterruptEnd(kind) => (Interruption::Deferred(kind), false),
             _ => continue,
         };
+        let goes_on = !begins && !open.contains(&one) && resume(&mut resting, one);
         // An end without a beginning began before the stretch, unless something else was open.
-        let inner = open.last().copied().or((!begins && stretches.is_empty()).then_some(one));
+        let is_inner = goes_on || !begins && stretches.is_empty();
+        let inner = open.last().copied().or(is_inner.then_some(one));
         if let Some(what) = inner {
             stretches.push(Stretch { from_ns: begin, to_ns: at, what });
         }
@@ -276,6 +279,17 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
         stretches.push(Stretch { from_ns: begin, to_ns: to, what });
     }
     stretches
+}
+
+/// Deferred work ends, and none such is open: returns true if it rested, for whichever thread, and rests no longer.
+fn resume(resting: &mut HashMap<u32, Vec<Interruption>>, ended: Interruption) -> bool {
+    resting.values_mut().any(|rests| {
+        let place = rests.iter().rposition(|other| *other == ended);
+        place.is_some_and(|place| {
+            rests.truncate(place);
+            true
+        })
+    })
 }
 
 /// Signals at most so long apart leave a thread time for little else: to be interrupted, to handle one and to come back takes a few

@@ -90,6 +90,26 @@ fn deferred_work_rests_while_its_thread_does() {
     assert_eq!(interruptions(&cpu(0, events), (0, 1_000)), [at(200, 300), at(700, 900)]);
 }
 
+/// Goal: a piece of a sum, which the filter spreads over switches, lasts until its end, and no longer. Method: the thread that left in it
+/// comes back, and so do more pieces.
+#[test]
+fn a_piece_of_a_sum_goes_on_over_a_switch() {
+    let events = vec![
+        switch(100, HOG, Leaving::Ready, LATE),
+        Event(490, What::SoftInterrupt(3)),
+        switch(500, LATE, Leaving::Ready, HOG),
+        Event(509, What::SoftInterruptEnd(3)),
+        switch(600, HOG, Leaving::Ready, LATE),
+        Event(700, What::SoftInterrupt(3)),
+        Event(710, What::SoftInterruptEnd(3)),
+        switch(800, LATE, Leaving::Ready, HOG),
+        switch(900, HOG, Leaving::Ready, LATE),
+    ];
+    let at = |from_ns, to_ns| Stretch { from_ns, to_ns, what: Interruption::Deferred(3) };
+    let found = interruptions(&cpu(0, events), (0, 1_000));
+    assert_eq!(found, [at(490, 500), at(500, 509), at(700, 710)]);
+}
+
 /// Goal: an interrupt of the thread that ran instead is an interrupt, and not that thread's time.
 #[test]
 fn interrupts_of_a_neighbour_are_not_its_own() {
