@@ -3,7 +3,6 @@
 //! Program and watcher meet in the page of the program's log alone: it tells when a message was late, and nobody answers.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -305,17 +304,12 @@ fn put(
             folder.display()
         ));
     }
-    loop {
-        let path = folder.join(numbered(*number));
+    let mut next = || {
         *number += 1;
-        match write_new(&path, text.as_bytes()) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            done => {
-                let done = done.and_then(|()| fs::File::open(folder)?.sync_all());
-                return done.map(|()| (path, text.len())).map_err(off);
-            }
-        }
-    }
+        numbered(*number - 1)
+    };
+    let path = write_new(folder, &mut next, text.as_bytes()).map_err(|error| error.to_string())?;
+    Ok((path, text.len()))
 }
 
 #[cfg(test)]

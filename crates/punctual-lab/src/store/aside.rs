@@ -41,6 +41,19 @@ impl Aside {
         Ok(aside)
     }
 
+    /// Under a name that is free; `AlreadyExists` if it is not. File systems that cannot rename so can link.
+    fn take_free(&mut self, place: &Path) -> Result<()> {
+        match rename_to_free(&self.path, place) {
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+                fs::hard_link(&self.path, place)
+            }
+            renamed => {
+                self.has_place = renamed.is_ok();
+                renamed
+            }
+        }
+    }
+
     /// On the device, then under its name.
     fn take(mut self, place: &Path) -> Result<()> {
         self.file.sync_all()?;
@@ -87,16 +100,27 @@ fn keep_owner(file: &File, before: &Metadata) {
     let _own = fchown(file, Some(before.uid()), group).or_else(|_| fchown(file, None, group));
 }
 
-/// The same for a new file.
+/// The same for a new file under the first of these names that is free. Files that have the others stay as they are.
 ///
 /// # Errors
-/// The error of the system; `AlreadyExists` where a file has that name, which stays as it is.
-pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut aside = Aside::hold(path, bytes)?;
-    aside.file.sync_all()?;
-    rename_to_free(&aside.path, path)?;
-    aside.has_place = true;
-    Ok(())
+/// The error of the system.
+pub fn write_new(
+    folder: &Path,
+    mut name: impl FnMut() -> String,
+    bytes: &[u8],
+) -> std::result::Result<PathBuf, StoreError> {
+    let mut path = folder.join(name());
+    let placed = Aside::hold(&path, bytes).and_then(|mut aside| {
+        aside.file.sync_all()?;
+        loop {
+            match aside.take_free(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => path = folder.join(name()),
+                Err(error) => return Err(error),
+                Ok(()) => return File::open(folder)?.sync_all(),
+            }
+        }
+    });
+    placed.map_err(|error| StoreError::from_io(&path, error)).map(|()| path)
 }
 
 /// The same for several new files, those of one directory together: all of them, or none. Each directory is flushed once.
