@@ -261,7 +261,8 @@ mod tests {
         let outcome = std::thread::spawn(move || set_deadline(reservation)).join().unwrap();
         if let Err(error) = outcome {
             crate::skipped!("{error}");
-            assert!(error.to_string().starts_with("set deadline class"));
+            let said = error.to_string();
+            assert!(said.starts_with("set scheduling class deadline:1000/10000"), "{said}");
         }
     }
 }

@@ -220,9 +220,10 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<RunEnd, Failure
     }
 }
 
-/// Returns true if a word of the command is this program, wherever it lies.
+/// Returns true if a word of the last command of a line is this program, wherever it lies: that one gets our options.
 fn is_ours(command: &str) -> bool {
-    let mut words = command.split_ascii_whitespace();
+    let last = command.rsplit([';', '&', '|', '\n']).next().unwrap_or(command);
+    let mut words = last.split_ascii_whitespace();
     words.any(|word| Path::new(word).file_name() == Some(OsStr::new("punctual")))
 }
 
@@ -327,8 +328,11 @@ mod tests {
             matches!(&broken, Err(Failure::Promise(words)) if words.contains("made no run")),
             "{broken:?}"
         );
-        let wrong = made("false");
-        assert!(matches!(&wrong, Err(Failure::Usage(words)) if words.contains("--out")), "{wrong:?}");
+        // The folder is called as the program is.
+        for foreign in ["false", "true src/punctual && false"] {
+            let wrong = made(foreign);
+            assert!(matches!(&wrong, Err(Failure::Usage(words)) if words.contains("--out")), "{wrong:?}");
+        }
         assert!(!place.path().join("run").exists());
     }
 

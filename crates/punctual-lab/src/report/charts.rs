@@ -244,7 +244,11 @@ fn stage_bars(frame: Frame, cells: &[&PageCell], names: &[&str]) -> String {
 
 fn stage_bar(canvas: &mut Canvas, frame: Frame, cell: &PageCell, names: &[&str], y: f64) {
     let id = cell.id();
-    let name = if id.gap_us == 0 { id.name.clone() } else { format!("{} · {}", id.name, id.gap()) };
+    let name = if (id.gap_us, id.gap_rest_ns) == (0, 0) {
+        id.name.clone()
+    } else {
+        format!("{} · {}", id.name, id.gap())
+    };
     canvas.text("name", (0.0, y + 15.0), Anchor::Start, &name);
     let (left, right) = (frame.names + 8.0, frame.width - 62.0);
     let mut x = left;

@@ -75,7 +75,7 @@ pub fn comparison(results: &[CellResult]) -> Vec<Compared> {
         let is_alike = |result: &&CellResult| {
             let cell = &result.cell;
             cell.engine == published.way.name()
-                && (cell.size, cell.gap_us, cell.load) == (SIZE, 0, Load::Closed)
+                && (cell.size, cell.gap_us, cell.gap_rest_ns, cell.load) == (SIZE, 0, 0, Load::Closed)
         };
         let result = results.iter().find(is_alike)?;
         Some(Compared {

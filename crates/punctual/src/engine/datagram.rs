@@ -101,8 +101,8 @@ pub struct DatagramOptions {
     /// counts its own overhead in, which is less for runs than for datagrams that come alone. `punctual host` says whether it gives
     /// what [`DatagramOptions::new`] asks for.
     pub receive_buffer: usize,
-    /// Largest payload, bytes: that this node sends, and that it takes. A larger one is refused, and counted as a bad frame; so all nodes
-    /// of a bus need one limit. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
+    /// Largest payload, bytes: that this node sends, and that it takes. A frame that is larger than one of these with stamps is refused, and
+    /// counted as a bad frame; so all nodes of a bus need one limit. Above some 1,400 the network cuts datagrams, and the loss of one piece loses all.
     pub payload_size_max: usize,
     /// Ask the kernel when it received each datagram. Costs control data with each, and runs of datagrams come one by one.
     pub timestamps: bool,
