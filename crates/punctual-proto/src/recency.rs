@@ -10,7 +10,7 @@ use crate::limits::MESSAGE_INTERVAL_NS_MIN;
 pub const SILENCE_NS: u64 = MESSAGE_INTERVAL_NS_MIN << 31;
 
 /// Two processors' counters differ by less, nanoseconds.
-const BEHIND_NS_MAX: u64 = 1_000_000_000;
+pub const BEHIND_NS_MAX: u64 = 1_000_000_000;
 
 /// Time that has passed since an instant. A counter that is far behind began anew, as it may over a suspend. The age of an instant from
 /// before is not known, and counts as any time.

@@ -76,7 +76,7 @@ impl Shared {
         let seats: Vec<Seat> = last_classes.into_iter().enumerate().map(seat).collect::<Result<_, _>>()?;
         let leaders = if reserved > 0 { reserved } else { seats.len() };
         Ok(Self {
-            time: SteadyTime::starting(clock),
+            time: SteadyTime::from(clock, started),
             homes,
             seats,
             awake: Awake::new(punctual_machine::cpu::allowed().len() as u64),

@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use punctual_machine::clock::Clock;
+use punctual_machine::clock::{Clock, Ticks};
 use punctual_machine::counter::Counter;
 use punctual_proto::Nanos;
-use punctual_proto::recency::began_anew;
+use punctual_proto::recency::BEHIND_NS_MAX;
 
 /// The furthest reading is kept so exactly: threads that write it each time would take its line from each other.
 const KEPT_NS: u64 = 1_000_000;
@@ -22,8 +22,9 @@ pub(super) struct SteadyTime {
 }
 
 impl SteadyTime {
-    pub(super) fn starting(clock: &'static Clock) -> Self {
-        Self::since(clock, clock.nanos(clock.now()), 0)
+    /// From an instant of this clock.
+    pub(super) fn from(clock: &'static Clock, started: Ticks) -> Self {
+        Self::since(clock, clock.nanos(started), 0)
     }
 
     fn since(clock: &'static Clock, started_ns: u64, furthest_ns: u64) -> Self {
@@ -40,44 +41,46 @@ impl SteadyTime {
 
     #[inline]
     pub(super) fn now(&self) -> Nanos {
-        // In this order: a reading of before a suspend with a start of after it would lie far ahead.
-        let started_ns = self.started_ns.get();
-        let now_ns = self.read_ns().wrapping_sub(started_ns);
+        let now_ns = self.read_ns();
         let furthest_ns = self.furthest_ns.get();
-        // Processors may differ in their counters: one that is behind at the start is before it.
-        let is_before = now_ns.cast_signed() < 0;
-        if is_before || now_ns < furthest_ns {
-            return self.behind(if is_before { 0 } else { now_ns }, started_ns);
+        if now_ns < 0 || now_ns.cast_unsigned() < furthest_ns {
+            return self.look_behind();
         }
+        let now_ns = now_ns.cast_unsigned();
         if now_ns - furthest_ns > KEPT_NS {
             self.furthest_ns.set(now_ns);
         }
         Nanos(now_ns)
     }
 
-    fn read_ns(&self) -> u64 {
-        self.clock.nanos(self.clock.now())
+    /// Processors may differ in their counters: one that is behind at the start is before it.
+    #[inline]
+    fn read_ns(&self) -> i64 {
+        // In this order: a reading of before a suspend with a start of after it would lie far ahead.
+        let started_ns = self.started_ns.get();
+        self.clock.nanos(self.clock.now()).wrapping_sub(started_ns).cast_signed()
     }
 
-    /// A reading behind the furthest one: of another processor, or of a counter that began anew.
+    /// A reading behind the furthest one: of another processor, of a thread that had none meanwhile, or of a counter that began anew.
     #[cold]
-    fn behind(&self, now_ns: u64, started_ns: u64) -> Nanos {
+    fn look_behind(&self) -> Nanos {
         let furthest_ns = self.furthest_ns.get();
-        let is_anew = began_anew(now_ns, furthest_ns) || now_ns == 0 && self.is_long_before(started_ns);
-        if !is_anew {
-            return Nanos(now_ns);
+        if self.has_begun_anew(furthest_ns) {
+            let _alone = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another thread may have been here meanwhile.
+            if self.has_begun_anew(furthest_ns) {
+                // Nobody knows how long it was away.
+                self.started_ns.set(self.clock.nanos(self.clock.now()).wrapping_sub(furthest_ns));
+            }
+            return Nanos(furthest_ns);
         }
-        let _alone = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.started_ns.get() == started_ns {
-            // Nobody knows how long it was away.
-            self.started_ns.set(self.read_ns().wrapping_sub(furthest_ns));
-        }
-        Nanos(furthest_ns)
+        // Not the reading of before: another thread may have found the new beginning meanwhile.
+        Nanos(self.read_ns().max(0).cast_unsigned())
     }
 
-    /// True if the counter is behind the start by more than processors differ.
-    fn is_long_before(&self, started_ns: u64) -> bool {
-        began_anew(self.read_ns(), started_ns)
+    /// Compares a time that was told with a reading that is taken after it.
+    fn has_begun_anew(&self, told_ns: u64) -> bool {
+        told_ns.cast_signed().saturating_sub(self.read_ns()) > BEHIND_NS_MAX.cast_signed()
     }
 }
 
@@ -101,6 +104,16 @@ mod tests {
             let later = time.now();
             assert!(later > first && later < first.plus(Nanos(HOUR_NS)), "{later:?}");
         }
+    }
+
+    /// Goal: a thread that read the counter before another one found the new beginning is told the time of after it.
+    #[test]
+    fn a_thread_that_comes_second_is_told_the_same_time() {
+        let clock = Clock::get();
+        let told_ns = 3_600_000_000_000;
+        let time = SteadyTime::since(clock, clock.nanos(clock.now()), told_ns);
+        assert_eq!(time.now(), Nanos(told_ns), "the first");
+        assert!(time.look_behind() >= Nanos(told_ns), "the second");
     }
 
     /// Goal: counters of processors that differ by little turn no time back for good.
