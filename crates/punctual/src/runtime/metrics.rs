@@ -220,10 +220,14 @@ impl Metrics {
             waits.is_some_and(|longest| longest >= STARVED)
         };
         if let Some(class) = self.classes.iter().position(waits) {
-            let ran = |class: &ClassMetrics| class.ran.0 / self.workers.len().max(1) as u64;
-            let before = self.classes[..class].iter().map(ran).fold(0, u64::saturating_add);
-            verdicts.push(match share(Nanos(before)) {
-                STARVING_PERMILLE.. => Verdict::PriorityStarvation { class },
+            let ran = |classes: &[ClassMetrics]| {
+                classes.iter().fold(0, |sum: u64, class| sum.saturating_add(class.ran.0))
+            };
+            let (before, own) = (ran(&self.classes[..class]), self.classes[class].ran.0);
+            let of_a_worker = Nanos(before / self.workers.len().max(1) as u64);
+            // A class that has most of the time waits for itself.
+            verdicts.push(match share(of_a_worker) {
+                STARVING_PERMILLE.. if before > own => Verdict::PriorityStarvation { class },
                 _ => Verdict::LongLine { class },
             });
         }
@@ -480,6 +484,10 @@ mod tests {
         assert_eq!(metrics.verdicts(), [Verdict::LongLine { class: 1 }], "nothing was before it");
         metrics.classes[0].ran = Nanos(100_000_000);
         assert_eq!(metrics.verdicts(), [Verdict::PriorityStarvation { class: 1 }]);
+        metrics.classes[1].ran = Nanos(900_000_000);
+        assert_eq!(metrics.verdicts(), [Verdict::LongLine { class: 1 }], "it waits for itself");
+        let unknown = Metrics { time: Nanos(0), ..metrics.clone() };
+        assert_eq!(unknown.verdicts(), [Verdict::LongLine { class: 1 }], "nobody knows of how long");
         metrics.classes[0].longest_wait = Some(STARVED);
         assert_eq!(metrics.verdicts(), [Verdict::LongLine { class: 0 }], "none is more important");
         // Where workers do not get to their work, no floor helps.

@@ -29,7 +29,7 @@ pub enum Verdict {
         /// The first such class.
         class: usize,
     },
-    /// A class waits as long, and more important ones had little: the cause is not known.
+    /// A class waits as long, and it is not known why: more important ones had little, or less than itself.
     LongLine {
         /// The first such class.
         class: usize,
@@ -57,13 +57,13 @@ impl fmt::Display for Verdict {
             Self::PriorityStarvation { class } => {
                 write!(
                     f,
-                    "priority starvation: class {class} waits for a second and more; raise its floor, or shed"
+                    "priority starvation: class {class} waits for a second and more; raise its floor (policy floors), or shed"
                 )
             }
             Self::LongLine { class } => {
                 write!(
                     f,
-                    "long line: class {class} waits for a second and more, not for more important ones; ask for less, add workers, or shed"
+                    "long line: class {class} waits for a second and more, why is not known; ask for less, add workers, or shed"
                 )
             }
             Self::LongPolls { count, by } => {
