@@ -242,16 +242,16 @@ pub enum Interruption {
 pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Interruption>> {
     let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
     let mut open: Vec<Interruption> = Vec::new();
-    let mut resting: HashMap<u32, Vec<Interruption>> = HashMap::new();
+    let mut resting: HashMap<u32, Rest> = HashMap::new();
     let mut begin = from;
     for &Event(at, what) in cpu.within((from, to)) {
         let (one, begins) = match what {
             What::Switch { left, runs, .. } => {
                 if let Some(&what) = open.last() {
                     stretches.push(Stretch { from_ns: begin, to_ns: at, what });
-                    resting.insert(left, std::mem::take(&mut open));
+                    resting.insert(left, Rest { since_ns: at, open: std::mem::take(&mut open) });
                 }
-                open = resting.remove(&runs).unwrap_or_default();
+                open = resting.remove(&runs).map(|rest| rest.open).unwrap_or_default();
                 begin = at;
                 continue;
             }
@@ -261,9 +261,13 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
             What::SoftInterruptEnd(kind) => (Interruption::Deferred(kind), false),
             _ => continue,
         };
-        let goes_on = !begins && !open.contains(&one) && resume(&mut resting, one);
+        let goes_on = !begins && !open.contains(&one);
+        let rested_ns = if goes_on { end_rest(&mut resting, one) } else { None };
+        if let Some(since_ns) = rested_ns {
+            begin = stretches.last().map_or(since_ns, |last| last.to_ns.max(since_ns));
+        }
         // An end without a beginning began before the stretch, unless something else was open.
-        let is_inner = goes_on || !begins && stretches.is_empty();
+        let is_inner = rested_ns.is_some() || !begins && stretches.is_empty();
         let inner = open.last().copied().or(is_inner.then_some(one));
         if let Some(what) = inner {
             stretches.push(Stretch { from_ns: begin, to_ns: at, what });
@@ -281,14 +285,19 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
     stretches
 }
 
-/// Deferred work ends, and none such is open: returns true if it rested, for whichever thread, and rests no longer.
-fn resume(resting: &mut HashMap<u32, Vec<Interruption>>, ended: Interruption) -> bool {
-    resting.values_mut().any(|rests| {
-        let place = rests.iter().rposition(|other| *other == ended);
-        place.is_some_and(|place| {
-            rests.truncate(place);
-            true
-        })
+/// Interrupts that were open when a thread left its CPU.
+#[derive(Debug)]
+struct Rest {
+    since_ns: u64,
+    open: Vec<Interruption>,
+}
+
+/// Deferred work ends, and none such is open: since when it rested, for whichever thread. It rests no longer.
+fn end_rest(resting: &mut HashMap<u32, Rest>, ended: Interruption) -> Option<u64> {
+    resting.values_mut().find_map(|rest| {
+        let place = rest.open.iter().rposition(|other| *other == ended)?;
+        rest.open.truncate(place);
+        Some(rest.since_ns)
     })
 }
 
