@@ -222,9 +222,26 @@ fn run(command: &str, place: &Path, bar: &ProgressBar) -> Result<RunEnd, Failure
 
 /// Returns true if a word of the last command of a line is this program, wherever it lies: that one gets our options.
 fn is_ours(command: &str) -> bool {
-    let last = command.rsplit([';', '&', '|', '\n']).next().unwrap_or(command);
-    let mut words = last.split_ascii_whitespace();
+    let mut words = last_command(command).split_ascii_whitespace();
     words.any(|word| Path::new(word).file_name() == Some(OsStr::new("punctual")))
+}
+
+/// The last command of a line of the shell: behind the last separator that stands in no quotes and belongs to no redirection.
+fn last_command(line: &str) -> &str {
+    let (mut begin, mut quote, mut before) = (0, None, ' ');
+    for (at, one) in line.char_indices() {
+        let next = line[at + one.len_utf8()..].chars().next();
+        match (quote, one) {
+            (Some(open), _) if open == one => quote = None,
+            (None, '\'' | '"') => quote = Some(one),
+            (None, ';' | '\n') => begin = at + 1,
+            (None, '|') if before != '>' => begin = at + 1,
+            (None, '&') if !matches!(before, '>' | '<') && next != Some('>') => begin = at + 1,
+            _ => {}
+        }
+        before = one;
+    }
+    &line[begin..]
 }
 
 /// Interval between checks for a Ctrl-C: a check is work on the machine that is measured.
@@ -323,11 +340,12 @@ mod tests {
     fn a_broken_promise_without_a_run_is_told() {
         let place = tempfile::tempdir().expect("room");
         let made = |command: &str| once(command, Some(&place.path().join("run")), "test").map(drop);
-        let broken = made("exit 1; target/punctual survey");
-        assert!(
-            matches!(&broken, Err(Failure::Promise(words)) if words.contains("made no run")),
-            "{broken:?}"
-        );
+        for ours in ["exit 1; target/punctual survey", "exit 1; punctual run oneway --to 'a;b' 2>&1 &> x >|y"]
+        {
+            let broken = made(ours);
+            let is_told = matches!(&broken, Err(Failure::Promise(words)) if words.contains("made no run"));
+            assert!(is_told, "{broken:?}");
+        }
         // The folder is called as the program is.
         for foreign in ["false", "true src/punctual && false"] {
             let wrong = made(foreign);
