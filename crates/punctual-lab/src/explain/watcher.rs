@@ -308,7 +308,7 @@ fn put(
         *number += 1;
         numbered(*number - 1)
     };
-    let path = write_new(folder, &mut next, text.as_bytes()).map_err(|error| error.to_string())?;
+    let path = write_new(folder, &mut next, text.as_bytes()).map_err(off)?;
     Ok((path, text.len()))
 }
 

@@ -104,23 +104,17 @@ fn keep_owner(file: &File, before: &Metadata) {
 ///
 /// # Errors
 /// The error of the system.
-pub fn write_new(
-    folder: &Path,
-    mut name: impl FnMut() -> String,
-    bytes: &[u8],
-) -> std::result::Result<PathBuf, StoreError> {
+pub fn write_new(folder: &Path, mut name: impl FnMut() -> String, bytes: &[u8]) -> Result<PathBuf> {
     let mut path = folder.join(name());
-    let placed = Aside::hold(&path, bytes).and_then(|mut aside| {
-        aside.file.sync_all()?;
-        loop {
-            match aside.take_free(&path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => path = folder.join(name()),
-                Err(error) => return Err(error),
-                Ok(()) => return File::open(folder)?.sync_all(),
-            }
+    let mut aside = Aside::hold(&path, bytes)?;
+    aside.file.sync_all()?;
+    loop {
+        match aside.take_free(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => path = folder.join(name()),
+            Err(error) => return Err(error),
+            Ok(()) => return File::open(folder)?.sync_all().map(|()| path),
         }
-    });
-    placed.map_err(|error| StoreError::from_io(&path, error)).map(|()| path)
+    }
 }
 
 /// The same for several new files, those of one directory together: all of them, or none. Each directory is flushed once.

@@ -78,8 +78,8 @@ pub struct Message<'a> {
 /// Room for a message, written in place: in memory the payload is written once.
 ///
 /// Dropped without [`Claim::commit`], nothing was sent. On the kernel's media other senders of the node wait while it lives. So does a
-/// thread that binds or drops a communicator of the node, or asks it about others. The thread that has the claim does none of that
-/// meanwhile.
+/// thread that binds or drops a communicator of the node, asks it about others, or for what was sent to a node. The thread that has the
+/// claim does none of that meanwhile.
 #[derive(Debug)]
 pub struct Claim<'a>(Claimed<'a>);
 

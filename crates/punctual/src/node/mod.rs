@@ -446,7 +446,8 @@ impl Node {
     }
 
     /// Frames sent so far to one node, or to everybody: the number to which the receivers' accounts must sum. In memory the numbers of
-    /// 1,024 nodes are kept: beyond that the oldest of a node that has gone is forgotten.
+    /// 1,024 nodes are kept: beyond that the oldest of a node that has gone is forgotten. On the kernel's media it waits while a
+    /// [`Claim`](crate::Claim) of the node lives.
     pub fn sent_to(&self, target: Option<NodeId>) -> u64 {
         match &self.0 {
             Presence::Wire(core) => core.sending().sent_to(target),
