@@ -1,7 +1,5 @@
 //! States of a thread, and occupants of a CPU, as far as one stretch of a whole trace tells.
 
-use std::collections::HashMap;
-
 use super::moves::note_moves;
 use super::trace::{CpuEvents, Event, Leaving, Trace, What};
 
@@ -242,16 +240,20 @@ pub enum Interruption {
 pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stretch<Interruption>> {
     let mut stretches: Vec<Stretch<Interruption>> = Vec::new();
     let mut open: Vec<Interruption> = Vec::new();
-    let mut resting: HashMap<u32, Rest> = HashMap::new();
+    let mut resting: Vec<Rest> = Vec::new();
     let mut begin = from;
     for &Event(at, what) in cpu.within((from, to)) {
         let (one, begins) = match what {
             What::Switch { left, runs, .. } => {
                 if let Some(&what) = open.last() {
                     stretches.push(Stretch { from_ns: begin, to_ns: at, what });
-                    resting.insert(left, Rest { since_ns: at, open: std::mem::take(&mut open) });
+                    let open = std::mem::take(&mut open);
+                    resting.push(Rest { thread: left, since_ns: at, open });
                 }
-                open = resting.remove(&runs).map(|rest| rest.open).unwrap_or_default();
+                // Mostly nothing rests: there are far more switches than that.
+                if let Some(place) = resting.iter().position(|rest| rest.thread == runs) {
+                    open = resting.swap_remove(place).open;
+                }
                 begin = at;
                 continue;
             }
@@ -288,17 +290,22 @@ pub(super) fn interruptions(cpu: &CpuEvents, (from, to): (u64, u64)) -> Vec<Stre
 /// Interrupts that were open when a thread left its CPU.
 #[derive(Debug)]
 struct Rest {
+    thread: u32,
     since_ns: u64,
     open: Vec<Interruption>,
 }
 
 /// Deferred work ends, and none such is open: since when it rested, for whichever thread. It rests no longer.
-fn end_rest(resting: &mut HashMap<u32, Rest>, ended: Interruption) -> Option<u64> {
-    resting.values_mut().find_map(|rest| {
-        let place = rest.open.iter().rposition(|other| *other == ended)?;
-        rest.open.truncate(place);
-        Some(rest.since_ns)
-    })
+fn end_rest(resting: &mut Vec<Rest>, ended: Interruption) -> Option<u64> {
+    let is_of = |rest: &Rest| rest.open.contains(&ended);
+    let at = resting.iter().position(is_of)?;
+    let Rest { since_ns, open, .. } = &mut resting[at];
+    open.truncate(open.iter().rposition(|other| *other == ended).unwrap_or(0));
+    let (since_ns, is_over) = (*since_ns, open.is_empty());
+    if is_over {
+        resting.swap_remove(at);
+    }
+    Some(since_ns)
 }
 
 /// Signals at most so long apart leave a thread time for little else: to be interrupted, to handle one and to come back takes a few
